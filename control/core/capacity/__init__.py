@@ -1,0 +1,1 @@
+"""How many replicas a host can carry, on which GPUs, and the sum that shows it."""

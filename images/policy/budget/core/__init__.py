@@ -1,0 +1,1 @@
+"""What decides: no clock, no file, no network. Moments are passed in."""

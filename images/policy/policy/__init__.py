@@ -1,0 +1,1 @@
+"""The policy service: judges request bodies for the gateway, and holds no more than its memory allows."""

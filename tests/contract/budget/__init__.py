@@ -1,0 +1,1 @@
+"""The counting service as a process, alone and behind Envoy."""

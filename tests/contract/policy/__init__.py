@@ -1,0 +1,1 @@
+"""The policy service as a real process, spoken to as Envoy speaks to it."""

@@ -1,0 +1,1 @@
+"""The judge of request bodies, under each of the shipped policies."""

@@ -1,0 +1,1 @@
+"""The parts of the policy service that are pure, or nearly."""
