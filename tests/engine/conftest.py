@@ -17,7 +17,9 @@ import pytest
 
 from tests.contract.stub import conftest as stand_ins
 from tests.contract.stub.process import Stub
+from tests.engine import stacks
 from tests.engine.real import SERVERS, Real, image
+from tests.integration.stack import Stack
 
 ROOT = Path(__file__).parents[2]
 collect_ignore_glob = [] if os.environ.get("FLASHBOX_ENGINE") else ["test_*.py"]
@@ -81,6 +83,20 @@ def start_real(engine_image: str) -> Iterator[Callable[..., Real]]:
 
 
 start_stub = stand_ins.start_stub
+
+
+@pytest.fixture(scope="session")
+def vllm(engine_image: str) -> Iterator[Stack]:
+    """The whole stack on real vLLM."""
+    with stacks.on_vllm() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def stand_in(engine_image: str) -> Iterator[Stack]:
+    """The whole stack on the stand-in."""
+    with stacks.on_the_stand_in() as stack:
+        yield stack
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tests.contract.stub.process import total
 from tests.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,15 @@ class Real:
             return self.request("GET", "/health")[0] == 0
         except (TimeoutError, ConnectionError, http.client.HTTPException):
             return True
+
+    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, Any]:
+        """A JSON request and its JSON answer."""
+        status, _, answer = self.request("POST", path, json.dumps(body))
+        return status, json.loads(answer)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry these labels."""
+        return total(self.request("GET", "/metrics")[2].decode(), name, labels)
 
     def signal(self, name: str, process: str = "") -> None:
         """A signal to the server, or to its child with that title (EngineCore, Worker)."""

@@ -3,59 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 import requests
 
 from tests.contract.stub.recordings import shape
 from tests.engine.conftest import COMPARED
-from tests.integration.stack import Stack, new_stack
+from tests.engine.stacks import MODEL, Anthropic, OpenAI, clients, events
+from tests.integration.stack import Stack
 
-MODEL = "deepseek-v4-flash"
 ASK: list[Any] = [{"role": "user", "content": "Hello"}]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
 ANTHROPIC_TOOLS: list[Any] = [{"name": "weather", "input_schema": WEATHER}]
 RESPONSES_TOOLS: list[Any] = [{"type": "function", "name": "weather", "parameters": WEATHER}]
 FIXED = {"temperature": 0, "seed": 7}
-OpenAI, Anthropic = openai.OpenAI, anthropic.Anthropic
-
-
-@pytest.fixture(scope="module")
-def vllm(engine_image: str) -> Iterator[Stack]:
-    """Gateway, gate and real vLLM, by `ctl.py up --profile cpu`."""
-    with new_stack("engine") as stack:
-        stack.settings(engine__drain_s=60, gateway__drain_s=60)
-        stack.must("up", "--profile", "cpu", timeout_s=800)
-        stack.target()
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def stand_in() -> Iterator[Stack]:
-    """The same with the stand-in."""
-    with new_stack("stand-in") as stack:
-        stack.settings(engine__drain_s=60, gateway__drain_s=60, engine__replicas=1, engine__max_model_len=8192)
-        stack.up()
-        stack.target()
-        yield stack
-
-
-def clients(stack: Stack) -> tuple[OpenAI, Anthropic]:
-    target = stack.target()
-    base = target.url.removesuffix("/v1")
-    return (
-        OpenAI(base_url=target.url, api_key=target.key, max_retries=0, timeout=120),
-        Anthropic(base_url=base, api_key=target.key, max_retries=0, timeout=120),
-    )
-
-
-def events(stream: Any) -> list[Any]:
-    return [event.model_dump() for event in stream]
 
 
 CALLS: dict[str, Callable[[OpenAI, Anthropic], Any]] = {

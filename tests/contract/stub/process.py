@@ -28,6 +28,16 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def total(page: str, name: str, labels: Mapping[str, str]) -> float:
+    """The sum of a metric's samples that carry these labels."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
 class Stub:
     """One running stand-in."""
 
@@ -78,13 +88,7 @@ class Stub:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry these labels."""
-        page = self.request("GET", "/metrics")[2].decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(page)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return total(self.request("GET", "/metrics")[2].decode(), name, labels)
 
     def fault(self, fault: Mapping[str, Any]) -> int:
         """Ask the control port for a fault."""

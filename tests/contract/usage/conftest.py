@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -33,13 +35,20 @@ class Scripted:
         return self.gateway.send("/", b"{}", self.gateway.headers(strip))
 
 
-@pytest.fixture(scope="package")
-def _scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+@contextmanager
+def scripted_by(folder: Path) -> Iterator[Scripted]:
+    """A gateway whose files are in this folder, and an engine that writes what it is told."""
     upstream = Upstream()
-    gateway = Gateway(tmp_path_factory.mktemp("scripted"), upstream.port)
+    gateway = Gateway(folder, upstream.port)
     yield Scripted(gateway, upstream)
     gateway.end()
     upstream.close()
+
+
+@pytest.fixture(scope="package")
+def _scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    with scripted_by(tmp_path_factory.mktemp("scripted")) as scripted:
+        yield scripted
 
 
 def _no_errors(gateway: Gateway) -> None:

@@ -89,15 +89,15 @@ def test_a_client_that_leaves_pays_what_was_generated_for_it(fronted: tuple[Gate
 
 def read_and_leave(port: int, path: str, raw: bytes, headers: Mapping[str, str], count: int) -> int:
     """Read at least so many events with text, then close the connection; how many came."""
-    with closing(socket.create_connection(("127.0.0.1", port))) as connection:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=SOON_S)) as connection:
         lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(raw)}", "content-type: application/json"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + raw)
         read = b""
         while (seen := read.count(b'"text":"' if path == TEXT else b'"delta":')) < count:
             piece = connection.recv(65536)
-            assert piece, read
             read += piece
+            assert piece and not read.endswith(b"\r\n0\r\n\r\n"), read  # the end came before
     return seen
 
 
