@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 
@@ -12,6 +11,7 @@ import requests
 from tests.engine.conftest import COMPARED
 from tests.engine.stacks import MODEL, clients
 from tests.eventually import eventually
+from tests.integration.callers import caller, used
 from tests.integration.stack import Stack, docker
 from tests.load import Target
 
@@ -27,25 +27,11 @@ CHARGED_S = 60
 PAGE = "import urllib.request;print(urllib.request.urlopen('http://127.0.0.1:8000/metrics').read().decode())"
 
 
-def caller(stack: Stack, name: str, *limits: str) -> Target:
-    """A new key of this name."""
-    out = stack.must("keys", "add", name, "--owner", "tests", *limits).out
-    target = Target(stack.url, next(word for word in out.split() if word.startswith("fb-")))
-    eventually(lambda: requests.get(f"{target.url}/models", headers=target.headers, timeout=5).ok, 10)
-    return target
-
-
 def ask(target: Target, route: str = CHAT, **fields: Any) -> requests.Response:
     body = {"model": MODEL, "temperature": 0, **BODIES[route], **fields}
     return requests.post(
         f"{target.url}/{route}", json=body, headers=target.headers, timeout=120, stream=bool(fields.get("stream"))
     )
-
-
-def used(stack: Stack, name: str) -> dict[str, int]:
-    """What `ctl.py usage` knows of a key."""
-    total: dict[str, int] = json.loads(stack.must("usage", "--key", name, "--json").out)["total"]
-    return total
 
 
 def engine_counts(stack: Stack) -> tuple[int, int]:

@@ -16,6 +16,7 @@ import requests
 
 from tests.counts import counts
 from tests.eventually import eventually
+from tests.integration.callers import caller, used
 from tests.integration.stack import Stack, docker, new_stack
 from tests.load import Load, Target
 
@@ -46,14 +47,6 @@ def stack(running: Stack) -> Stack:
     return running
 
 
-def caller(stack: Stack, name: str, *limits: str) -> Target:
-    """A new key of this name."""
-    out = stack.must("keys", "add", name, "--owner", "tests", *limits).out
-    target = Target(stack.url, next(word for word in out.split() if word.startswith("fb-")))
-    eventually(lambda: requests.get(f"{target.url}/models", headers=target.headers, timeout=5).ok, 10)
-    return target
-
-
 def ask(target: Target, **fields: Any) -> requests.Response:
     body = {**target.body(1, stream=False), **fields}
     return requests.post(f"{target.url}/{CHAT}", json=body, headers=target.headers, timeout=30)
@@ -68,13 +61,6 @@ def becomes(target: Target, status: int, **fields: Any) -> requests.Response:
         return (answer,)
 
     return eventually(asked, 10)[0]
-
-
-def used(stack: Stack, name: str) -> dict[str, int]:
-    """What `ctl.py usage` knows of a key."""
-    said = json.loads(stack.must("usage", "--key", name, "--json").out)
-    total: dict[str, int] = said["total"]
-    return total
 
 
 def budget(stack: Stack) -> dict[str, Any]:

@@ -80,10 +80,11 @@ def test_a_template_that_envoy_refuses_is_never_published(idle: Stack) -> None:
     idle.must("render", "--set", "engine.kind=stub")
     template, published = idle.root / "config/envoy/cds.yaml.j2", idle.root / "run/envoy/dynamic/cds.yaml"
     good, before = template.read_text(), published.read_text()
-    template.write_text(good.replace("LeastRequest", "MostRequest"))
+    assert "type: EDS" in good
+    template.write_text(good.replace("type: EDS", "type: NOWHERE"))
     try:
         ran = idle.ctl("render", "--set", "engine.kind=stub")
     finally:
         template.write_text(good)
-    assert ran.code != 0 and "MostRequest" in ran.err
+    assert ran.code != 0 and "NOWHERE" in ran.err
     assert published.read_text() == before

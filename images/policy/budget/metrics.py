@@ -15,6 +15,7 @@ KINDS = ("prompt", "completion", "cached", "total")
 CHECKS = (
     "Checks: admitted, refused for tokens or streams, or would_tokens, would_streams where limits are only observed."
 )
+MISSED = "Checks that were read after the gateway had hung up: it has let the request pass, or its client has left."
 
 Gauges = Callable[[], dict[str, tuple[str, float]]]
 
@@ -38,6 +39,7 @@ class Metrics:
             registry=at,
         )
         self.checks = Counter("budget_checks", CHECKS, ("key", "answer"), registry=at)
+        self.missed = Counter("budget_missed_checks", MISSED, registry=at)
         self.repeated = Counter("budget_repeated_charges", "Charges that had been counted before.", registry=at)
         self.bad = Counter("budget_bad_descriptors", "Descriptors that said nothing usable.", registry=at)
         self.check_seconds = Histogram("budget_check_seconds", "Time to decide a check.", buckets=BUCKETS, registry=at)

@@ -81,7 +81,7 @@ class Service:
         self._files = UsageFiles(config.state / "usage", size, total, config.ledger_days)
         self._ledger = Ledger(self._files)
         self._desk = Desk(self._counts, self._journal, self._ledger, self._metrics)
-        self._checks = Checks(self._check, lambda: self._serving)
+        self._checks = Checks(self._check, self._metrics.missed.inc, lambda: self._serving)
         self._health = HealthServicer()
         self._stop = asyncio.Event()
         self._lock: int | None = None

@@ -138,6 +138,19 @@ def test_questions_that_come_in_pieces_or_together_are_all_answered(budget: Budg
     assert {line["route"] for line in eventually(lambda: budget.ledger, SOON_S)} == {"/v1/chat/completions"}
 
 
+def test_who_has_hung_up_before_its_question_is_read_takes_no_place(budget: Budget) -> None:
+    budget.send(signal.SIGSTOP)
+    for number in range(40):
+        with socket.create_connection(("127.0.0.1", budget.checks), timeout=10) as link:
+            link.sendall(
+                f"POST /check/v1/chat/completions HTTP/1.1\r\nx-client: few\r\nx-request-id: r{number}\r\n\r\n".encode()
+            )
+    budget.send(signal.SIGCONT)
+    eventually(lambda: budget.metric("budget_missed_checks_total") == 40, SOON_S)
+    assert budget.key("few")["leases"] == 0
+    assert budget.admits("few", "next")
+
+
 @pytest.mark.parametrize(
     "descriptor", [{}, {"op": "what", "client": "a", "id": "r"}, {"op": "release"}, {"client": "\x00", "id": "\u2028"}]
 )
