@@ -33,6 +33,7 @@ from budget.usage_files import UsageFiles
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 TEND_EVERY_S = 0.5
+NOT_HEARD_MS = 1_500  # several times the pause between two looks
 STOOD_STILL_MS = 50_000  # the gateway gives up after 60 s: what ended meanwhile may never be said again
 OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second owner of the port must fail, not take half of the calls
@@ -165,6 +166,8 @@ class Service:
             last = now
 
     def _look_after(self, now: int, passed: int) -> None:
+        if passed > NOT_HEARD_MS:
+            self._counts.stood_still(passed, now)
         if passed > STOOD_STILL_MS:
             say("stood still", seconds=passed / 1000, leases_forgotten=self._counts.leases.clear())
         self._shelf.look()
