@@ -107,8 +107,13 @@ local function past_string(piece, at)
   end
 end
 
--- A key near the top, which ends before `after`. False if its value is a usage that is not complete yet.
+-- A key near the top, which ends before `after`. False if its value is one that counts and is not complete yet.
 local function key(reader, seen, piece, name, after)
+  if reader.depth == 3 then                        -- of a choice
+    if name ~= "index" then return true end
+    reader.index = match(piece, "^%s*:%s*(%d+)%D", after)
+    return reader.index ~= nil or not match(piece, "^%s*:?%s*%d*$", after)
+  end
   if name ~= "usage" then
     if reader.depth == 1 then
       reader.top = name
@@ -119,8 +124,10 @@ local function key(reader, seen, piece, name, after)
   local object = match(piece, "^%s*:%s*(%b{})", after)
   if object then
     local completion = note(seen, object)
-    -- What a message begins with has only the prompt's tokens. Of several choices this may be one.
-    if completion and (reader.depth == 1 or reader.top ~= "message") then
+    -- What a message begins with has only the prompt's tokens.
+    if completion and reader.index then
+      running(seen, reader.index, completion)
+    elseif completion and (reader.depth == 1 or reader.top ~= "message") then
       seen.completion = max(completion, seen.completion or 0)
     end
     return true
@@ -131,7 +138,8 @@ end
 -- A string that begins at `from`: the place behind it, or nil if the next piece has to come first.
 local function string_at(reader, seen, piece, from)
   local after, skip = past_string(piece, from + 1)
-  if reader.depth == 1 or (reader.depth == 2 and HOLDERS[reader.top]) then
+  local depth, top = reader.depth, reader.top
+  if depth == 1 or (depth == 2 and HOLDERS[top]) or (depth == 3 and top == "choices") then
     local complete = after and not match(piece, "^%s*$", after)
     if complete and after - from < 64 and match(piece, "^%s*:", after) then
       complete = key(reader, seen, piece, sub(piece, from + 1, after - 2), after)
@@ -179,6 +187,7 @@ local function read(reader, seen, piece)
       if not at then return end
     else
       reader.depth = reader.depth + ((kind == OPEN_OBJECT or kind == OPEN_LIST) and 1 or -1)
+      if reader.depth == 0 then reader.index = nil end
       at = found + 1
     end
   end

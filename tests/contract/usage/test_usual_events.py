@@ -43,7 +43,7 @@ def final(completion: int) -> bytes:
 
 
 OPENING = event({"role": "assistant", "content": ""}, usage(0), behind={"prompt_token_ids": None})
-CALL = [{"index": 3, "function": {"arguments": '{"usage":{"prompt_tokens":1},' * 5_000}}]
+CALL = [{"index": 3, "function": {"arguments": '{"usage":{"prompt_tokens":1},' * 2_300}}]
 LOGPROBS = {"content": [{"token": '"usage":{', "logprob": -1.5, "bytes": [34], "top_logprobs": []}] * 20}
 # Two usual events stand before each of these and one behind it; each says that there are 3 tokens.
 ODD: Mapping[str, bytes] = {
@@ -55,7 +55,7 @@ ODD: Mapping[str, bytes] = {
     "backslashes": word(3, '\\\\",\\"usage\\":{'),
     "newlines": word(3, "\n\n\r\ndata: [DONE]\n\n"),
     "bytes of any kind": word(3, "\u2028é\x7f😀\x00"),
-    "much text": word(3, "long " * 30_000),
+    "much text": word(3, "long " * 14_000),
     "arguments of a call": event({"tool_calls": CALL}, usage(3)),
     "logprobs": word(3, inside={"logprobs": LOGPROBS, "finish_reason": None, "token_ids": [1]}),
     "many tokens behind the end": word(3, inside={"token_ids": list(range(500))}),
@@ -121,9 +121,10 @@ def test_choices_that_take_turns_are_added_up_when_the_final_event_never_comes(
 ) -> None:
     openings = [event({"role": "assistant"}, usage(0), index=index) for index in range(count)]
     turns = [word(number, index=index) for number in (1, 2, 3) for index in range(count)]
-    used = scripted.answer([*openings, *turns], strip).used
-    expected = 3 * count if strip or count <= 10 else 30  # of what is only read, the first ten
-    assert used == Used(PROMPT + expected, PROMPT, expected, 0, False)
+    text, expected = b"".join([*openings, *turns]), 3 * count
+    for split in ([*openings, *turns], [text], pieces(text, 61), pieces(text, 1_009)):
+        used = scripted.answer(split, strip).used
+        assert used == Used(PROMPT + expected, PROMPT, expected, 0, False)
 
 
 @pytest.mark.parametrize("strip", ["all", "chunks", ""])
