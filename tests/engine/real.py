@@ -24,11 +24,12 @@ TINY = (
     "--host 0.0.0.0 --port 8000 "
 )
 PLAIN = f"{TINY} --max-model-len 1024 --max-num-seqs 2"
-V4 = (
-    f"{TINY} --max-model-len 2048 --max-num-seqs 4 --api-key k-one k-two "
+OPEN_V4 = (
+    f"{TINY} --max-model-len 2048 --max-num-seqs 4 "
     "--tokenizer-mode deepseek_v4 --tool-call-parser deepseek_v4 --reasoning-parser deepseek_v4 "
     "--enable-auto-tool-choice --enable-request-id-headers --enable-prompt-tokens-details --enable-server-load-tracking"
 )
+V4 = f"{OPEN_V4} --api-key k-one k-two"
 SERVERS = {"C": PLAIN, "D": V4}
 # PID 1 that passes nothing on: a signal meets vLLM as an ordinary process, and its status is the container's.
 _SHELL = 'vllm serve /opt/flashbox/tiny-model "$@" & echo $! >/tmp/server.pid; wait $!; exit $?'

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import requests
 
+from tests.contract.stub.process import total
 from tests.engine.conftest import COMPARED
 from tests.engine.stacks import MODEL, clients
 from tests.eventually import eventually
@@ -36,21 +37,13 @@ def ask(target: Target, route: str = CHAT, **fields: Any) -> requests.Response:
 
 def engine_counts(stack: Stack) -> tuple[int, int]:
     """Tokens of prompts and of answers, by the engine's own counters, once it is at rest."""
-    found = {"prompt": 0, "generation": 0, "running": 0}
-    names = {"vllm:prompt_tokens_total{": "prompt", "vllm:generation_tokens_total{": "generation"}
-    names |= {"vllm:num_requests_running{": "running", "vllm:num_requests_waiting{": "running"}
 
-    def at_rest() -> bool:
+    def at_rest() -> str:
         page = docker("exec", stack.container("engine-0"), "python3", "-c", PAGE)
-        found.update(dict.fromkeys(found, 0))
-        for line in page.splitlines():
-            for beginning, name in names.items():
-                if line.startswith(beginning):
-                    found[name] += int(float(line.rpartition(" ")[2]))
-        return found["running"] == 0
+        return "" if any(total(page, f"vllm:num_requests_{state}", {}) for state in ("running", "waiting")) else page
 
-    eventually(at_rest, 60)
-    return found["prompt"], found["generation"]
+    page = eventually(at_rest, 60)
+    return int(total(page, "vllm:prompt_tokens_total", {})), int(total(page, "vllm:generation_tokens_total", {}))
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none"])

@@ -16,10 +16,10 @@ from tests.contract.usage.conftest import Scripted, scripted_by
 from tests.contract.usage.gateway import ESTIMATE, Gateway
 from tests.contract.usage.test_charging import engine_counts, read_and_leave
 from tests.engine.conftest import COMPARED
-from tests.engine.real import PLAIN, V4, Real
+from tests.engine.real import OPEN_V4, PLAIN, Real
 from tests.eventually import eventually
 
-KINDS = {"plain": PLAIN, "V4": V4.replace("--api-key k-one k-two ", "")}
+KINDS = {"plain": PLAIN, "V4": OPEN_V4}
 LONG = 900  # tokens of an answer that its client does not wait for
 SIZES = (1, 7, 64, 230)
 

@@ -143,8 +143,8 @@ class Stack:
     def url(self) -> str:
         return str(self.status()["url"])
 
-    def add_key(self, name: str) -> str:
-        ran = self.must("keys", "add", name, "--owner", "tests")
+    def add_key(self, name: str, *limits: str) -> str:
+        ran = self.must("keys", "add", name, "--owner", "tests", *limits)
         return next(word for word in ran.out.split() if word.startswith("fb-"))
 
     def target(self) -> Target:

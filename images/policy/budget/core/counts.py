@@ -64,7 +64,7 @@ class Counts:
         if limit.tpm and bucket.empty(limit.tpm):
             refused, wait_ms = "tokens", bucket.wait_ms(limit.tpm)
         elif limit.streams and alive and ask.id not in self._ended and not self._take(ask, limit, now):
-            refused, wait_ms = ("streams", 1000) if now >= self._places_known_at else ("", 0)
+            refused, wait_ms = "streams", 1000
         if refused and self.limits.observe:
             self._let_through.add(ask.id, None, now)
             would, refused, wait_ms = refused, "", 0
@@ -105,7 +105,8 @@ class Counts:
 
     def _take(self, ask: Check, limit: Limit, now: int) -> bool:
         expires = now + int(self.limits.max_stream_s * 1000)
-        return self.leases.take(ask.client, ask.id, limit.streams, Lease(expires, ask.gateway), now)
+        taken = self.leases.take(ask.client, ask.id, limit.streams, Lease(expires, ask.gateway), now)
+        return taken or now < self._places_known_at
 
     def _settled(self, client: str, limit: Limit, now: int) -> Bucket:
         bucket = self._buckets.get(client)
